@@ -158,7 +158,12 @@ func (p *planAndRoute) arrived(r router.Request, v *router.View) {
 	}
 	p.gap.Add(v.Now - p.latest)
 	p.latest = v.Now
-	p.pool.look(p.slots(v))
+	load := -1.0
+	if r.Adapter != trace.BaseModel {
+		load = p.rates[r.Adapter].perSecond * p.exec.Or(guessExec)
+	}
+	slots, taken := p.slots(v)
+	p.pool.look(slots, taken, load)
 }
 
 // slots returns the slots of the cluster, and those that adapters with requests take or wait for. An adapter takes one
@@ -422,6 +427,10 @@ func (p *planAndRoute) comes() float64 {
 // Note implements Policy.
 func (p *planAndRoute) Note(e router.Event) error {
 	switch e.Kind {
+	case router.Sent:
+		p.pool.count(e.Adapter, 1)
+	case router.Left:
+		p.pool.count(e.Adapter, -1)
 	case router.FirstToken:
 		l := &p.backlogs[e.Worker]
 		if l.begins(e.Adapter, e.Now); l.began(e.ID, e.Now) {
@@ -443,7 +452,8 @@ func (p *planAndRoute) Succeed(s router.Succession) {
 func (p *planAndRoute) adopt(h *router.History, v *router.View) {
 	p.Placer.Adopt(h, v)
 	p.outlines.index = nil // look at all workers anew
-	p.pool.adopt(p.slots(v))
+	slots, taken := p.slots(v)
+	p.pool.adopt(v, slots, taken)
 	for j := range p.backlogs {
 		p.backlogs[j].entered, p.backlogs[j].used = math.Inf(-1), true
 	}

@@ -1,6 +1,8 @@
 package planroute
 
 import (
+	"math"
+
 	"lorasim/router"
 	"lorasim/router/average"
 	"lorasim/trace"
@@ -13,6 +15,11 @@ type slotPool struct {
 	cost  float64      // executions that others lose for each adapter that waits for a slot
 	usage average.Mean // share of the slots that adapters with requests would take, at the latest requests
 	price float64      // executions that a second slot costs the request at hand; 0: its adapter is not in use
+	// Requests in flight by adapter, the adapters that have some, and these as a share of the slots, on average.
+	inFlight []int32
+	active   int
+	needed   average.Mean
+	fresh    average.Mean // share of requests that find no other one of their adapter in flight
 
 	crowded bool // no slot is free
 	inUse   int  // workers, up to 2, that have requests of the adapter and room for one more
@@ -30,22 +37,78 @@ func newSlotPool(cost float64, env router.Env) slotPool {
 	for j := range env.Workers {
 		slots += env.Workers[j].Slots
 	}
-	return slotPool{cost: cost, usage: average.Mean{
-		Value: min(float64(len(env.Adapters))/float64(max(slots, 1)), 1), N: usageMemory}}
+	all := average.Mean{Value: min(float64(len(env.Adapters))/float64(max(slots, 1)), 1), N: usageMemory}
+	return slotPool{cost: cost, usage: all, needed: all, inFlight: make([]int32, len(env.Adapters))}
 }
 
-// look notes how many slots of a cluster are in use now.
-func (p *slotPool) look(slots, taken int) {
+// count adds a request of an adapter that was sent to a worker (n = 1), or one that has left it (n = -1).
+func (p *slotPool) count(adapter, n int32) {
+	if adapter == trace.BaseModel {
+		return
+	}
+	before := p.inFlight[adapter]
+	p.inFlight[adapter] = max(before+n, 0)
+	switch after := p.inFlight[adapter]; {
+	case before == 0 && after > 0:
+		p.active++
+	case before > 0 && after == 0:
+		p.active--
+	}
+}
+
+// look notes how many slots of a cluster are in use when a request comes. Load is that of its adapter, in the time of
+// an execution; negative: it has none.
+func (p *slotPool) look(slots, taken int, load float64) {
+	fresh := 0.0
+	if load >= 0 {
+		fresh = math.Exp(-load) // the queue M/M/infinity is empty
+	}
+	p.fresh.AddUpTo(fresh, usageMemory)
 	if slots > 0 {
 		p.usage.AddUpTo(float64(taken)/float64(slots), usageMemory)
+		p.needed.AddUpTo(min(float64(p.active)/float64(slots), 1), usageMemory)
 	}
 }
 
-// adopt begins with the usage of a cluster that runs.
-func (p *slotPool) adopt(slots, taken int) {
+// adopt begins with the requests and the usage of a cluster that runs.
+func (p *slotPool) adopt(v *router.View, slots, taken int) {
+	for j := range v.Workers {
+		for _, f := range v.Workers[j].InFlight() {
+			p.count(f.Adapter, f.Running+f.Queued)
+		}
+	}
 	if slots > 0 {
 		p.usage = average.Mean{Value: float64(taken) / float64(slots), N: usageMemory}
+		p.needed = average.Mean{Value: min(float64(p.active)/float64(slots), 1), N: usageMemory}
 	}
+}
+
+// allReturn is the probability that within an execution as many of the adapters without requests come back as slots are
+// free. Erlang's formula lets the slots in use become free in this time, but adapters with frequent requests keep them.
+// It is 0 if there are more adapters than slots: then they take turns anyway.
+func (p *slotPool) allReturn(adapters, slots, taken int, requests float64) float64 {
+	idle, free := adapters-p.active, slots-taken
+	if adapters > slots || free <= 0 || idle < free {
+		return 0
+	}
+	usual := max(float64(adapters)-p.needed.Value*float64(slots), 1e-9) // adapters without requests
+	return atLeast(free, idle, -math.Expm1(-requests*p.fresh.Value/usual))
+}
+
+// atLeast is the probability of n or more successes in trials with probability q each.
+func atLeast(n, trials int, q float64) float64 {
+	switch {
+	case n > trials:
+		return 0
+	case q >= 1:
+		return 1
+	}
+	sum, term := 0.0, math.Pow(1-q, float64(trials))
+	for i := range n {
+		sum += term
+		term *= float64(trials-i) / float64(i+1) * q / (1 - q)
+	}
+	return max(1-sum, 0)
 }
 
 // beginPool prices a second slot for the adapter of a request.
@@ -60,10 +123,12 @@ func (p *planAndRoute) beginPool(r *router.Request, v *router.View) {
 	}
 	slots, taken := p.slots(v)
 	pool.crowded = taken >= slots
+	back := pool.allReturn(len(p.adapters), slots, taken, p.exec.Or(guessExec)/max(p.gap.Value, 1e-9))
 	if slots > mostPooled {
 		taken, slots = taken*mostPooled/slots, mostPooled
 	}
-	pool.price = pool.cost * blockedBySlot(max(pool.usage.Value*float64(slots), float64(taken)), taken, slots)
+	soon := blockedBySlot(max(pool.usage.Value*float64(slots), float64(taken)), taken, slots)
+	pool.price = pool.cost * max(soon, back)
 }
 
 // inUse counts, up to 2, the usable workers that have requests of the adapter, and room for one more in the batch and,

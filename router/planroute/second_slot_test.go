@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"lorasim/router"
+	"lorasim/router/average"
 	"lorasim/router/routertest"
 )
 
@@ -159,6 +160,42 @@ func TestSecondSlotWhereManyWait(t *testing.T) {
 		r := router.Request{ID: 1, Adapter: 0, Prompt: 100, MaxNew: 500, Expected: 200}
 		p.begin(&r, v)
 		routertest.Close(t, fmt.Sprintf("%d wait", wait), p.pool.price, p.pool.cost)
+	}
+}
+
+// Every adapter of 6 could have one of 8 slots. While adapters without requests come back often, a second slot has the
+// full price as soon as it is one that they need, and Erlang's before.
+func TestSecondSlotThatAdaptersWillNeed(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		seconds int     // slots that adapter 0 has beyond its first
+		fresh   float64 // share of requests that find no other one of their adapter in flight
+		full    bool
+	}{
+		{"the others need this slot", 2, 0.1, true},
+		{"one slot is left for each", 1, 0.1, false},
+		{"the others hardly come back", 2, 0, false},
+	} {
+		env := routertest.Env(4, 6)
+		p := routertest.New(t, "route-only", env).Policy.(*planAndRoute)
+		v := routertest.View(env)
+		p.gap, p.pool.fresh = average.Mean{Value: 0.001, N: 1}, average.Mean{Value: c.fresh, N: 1}
+		p.Note(router.Event{Kind: router.Sent, Adapter: 0})
+		for j := range 1 + c.seconds {
+			v.Workers[j].Count(0, 1, 0)
+			v.Workers[j].Running = 1
+		}
+		r := router.Request{ID: 1, Adapter: 0, Prompt: 100, MaxNew: 500, Expected: 200}
+		p.begin(&r, v)
+		want := p.pool.cost * blockedBySlot(6, 1+c.seconds, 8)
+		if c.full {
+			want = p.pool.cost
+		}
+		routertest.Close(t, c.name, p.pool.price, want)
+		p.Note(router.Event{Kind: router.Left, Adapter: 0})
+		if p.pool.active != 0 {
+			t.Errorf("%s: %d adapters have requests, expected none", c.name, p.pool.active)
+		}
 	}
 }
 
