@@ -89,13 +89,14 @@ func (p *accounts) finished(f router.Event) {
 }
 
 // need is the number of KV tokens that a worker must hold for a request to run at once: engines reserve the tokens that
-// the request may generate. Waiting requests that let others pass take no tokens before.
+// the request may generate, and no more than there are. Waiting requests that let others pass take no tokens before.
 func (l *backlog) need(r router.Request, kv int64, w *router.Worker, slotless int) float64 {
 	waiting := float64(w.QueuedToks)
 	if slotless > 0 {
 		waiting *= 1 - float64(slotless)/float64(max(w.Queued, slotless))
 	}
-	return float64(kv) + waiting + float64(r.Prompt) + max(float64(r.MaxNew), r.ExpectedOutput())
+	own := float64(r.Prompt) + max(float64(r.MaxNew), r.ExpectedOutput())
+	return float64(kv) + waiting + min(own, l.room(w))
 }
 
 // room is the largest need that a worker can meet: the size of its KV cache, or less if requests had to wait with less.

@@ -94,6 +94,11 @@ func TestPriceByHand(t *testing.T) {
 			Slots:       2,
 			ActiveLoras: 1, Adapters: onGPU},
 			1 + 2, 50*4.6 + 2 + 110},
+		// it may generate more than there is room for: it runs when nothing else does
+		{"a small KV cache", 2, -100, router.Worker{KVCapacity: 300, MaxRunning: 4, Slots: 2, Adapters: onGPU}, 1, 55},
+		{"a small KV cache in use", 2, -100, router.Worker{Running: 1, KVUsed: 100, KVCapacity: 300, MaxRunning: 4,
+			Slots: 2, ActiveLoras: 1, Adapters: onGPU},
+			1 + 2 + 5, 50*2.2 + 1 + 55},
 		// an old report: the tokens of its requests, by count
 		{"an old report", 2, -100, router.Worker{Running: 2, KVUsed: 0, Tokens: 600, Age: 1, KVCapacity: 2000,
 			MaxRunning: 4,
