@@ -57,6 +57,8 @@ type Cell struct {
 	Ratio float64 // ratio to the baseline; NaN: none
 	// Diff is the difference to the baseline, paired by seed if both have the same seeds; N = 0: none.
 	Diff stats.Estimate
+	// Relative is the ratio with its interval; N = 0: none.
+	Relative stats.Estimate
 	// Best: no other comparable run is better. With several seeds, the intervals of the differences decide.
 	Best bool
 	// Clear: the run is Best, and the interval of the difference to every other comparable run excludes 0.
@@ -153,6 +155,14 @@ func (t *Table) cell(i int, metric string) Cell {
 	}
 	if d := t.difference(metric, i, t.Baseline); d.HasInterval() {
 		c.Diff = d
+	}
+	switch {
+	case b.Mean == 0 || !c.Diff.HasInterval():
+	case c.Diff.Of == stats.WithinRuns:
+		c.Relative = ratioWithin(r, base, metric)
+	default:
+		c.Relative = c.Diff.Times(1 / b.Mean)
+		c.Relative.Mean, c.Relative.Low, c.Relative.High = 1+c.Relative.Mean, 1+c.Relative.Low, 1+c.Relative.High
 	}
 	return c
 }

@@ -102,6 +102,20 @@ func differenceWithin(a, b *Run, metric string) stats.Estimate {
 	return stats.Estimate{N: 1, Mean: u - v, Std: math.NaN(), Low: u - v - down, High: u - v + up, Of: stats.WithinRuns}
 }
 
+// ratioWithin is the ratio of a mean between two single runs, as differenceWithin is the difference. It combines the
+// logarithms, so that both ends are positive.
+func ratioWithin(a, b *Run, metric string) stats.Estimate {
+	x, y := a.within(metric), b.within(metric)
+	if !differenceWithin(a, b, metric).HasInterval() || !(x.Low > 0 && y.Low > 0) {
+		return stats.Mean(nil)
+	}
+	u, v := a.values[metric][0], b.values[metric][0]
+	down := math.Hypot(max(math.Log(u/x.Low), 0), max(math.Log(y.High/v), 0))
+	up := math.Hypot(max(math.Log(x.High/u), 0), max(math.Log(v/y.Low), 0))
+	return stats.Estimate{N: 1, Mean: u / v, Std: math.NaN(), Low: u / v * math.Exp(-down), High: u / v * math.Exp(up),
+		Of: stats.WithinRuns}
+}
+
 // judgeWithin is the verdict on single runs by the intervals within them; nil where
 // a run that compares has none.
 func (t *Table) judgeWithin(metric string, candidates []stats.Candidate) *stats.Verdict {

@@ -155,13 +155,7 @@ func (c Cell) ratio() string {
 	if math.IsNaN(c.Ratio) {
 		return ""
 	}
-	s := fmt.Sprintf("×%.2f", c.Ratio)
-	if base := c.Mean / c.Ratio; base != 0 {
-		d := c.Diff.Times(1 / base)
-		d.Mean, d.Low, d.High = 1+d.Mean, 1+d.Low, 1+d.High
-		s += d.Interval(twoDecimals)
-	}
-	return s
+	return fmt.Sprintf("×%.2f", c.Ratio) + c.Relative.Interval(twoDecimals)
 }
 
 func twoDecimals(x float64) string { return fmt.Sprintf("%.2f", x) }
