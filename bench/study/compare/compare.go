@@ -161,8 +161,7 @@ func (t *Table) cell(i int, metric string) Cell {
 	case c.Diff.Of == stats.WithinRuns:
 		c.Relative = ratioWithin(r, base, metric)
 	default:
-		c.Relative = c.Diff.Times(1 / b.Mean)
-		c.Relative.Mean, c.Relative.Low, c.Relative.High = 1+c.Relative.Mean, 1+c.Relative.Low, 1+c.Relative.High
+		c.Relative = ratioBy(c.Diff, b.Mean)
 	}
 	return c
 }

@@ -102,6 +102,13 @@ func differenceWithin(a, b *Run, metric string) stats.Estimate {
 	return stats.Estimate{N: 1, Mean: u - v, Std: math.NaN(), Low: u - v - down, High: u - v + up, Of: stats.WithinRuns}
 }
 
+// ratioBy is the ratio to a base that a difference to it amounts to.
+func ratioBy(diff stats.Estimate, base float64) stats.Estimate {
+	d := diff.Times(1 / base)
+	d.Mean, d.Low, d.High = 1+d.Mean, 1+d.Low, 1+d.High
+	return d
+}
+
 // ratioWithin is the ratio of a mean between two single runs, as differenceWithin is the difference. It combines the
 // logarithms, so that both ends are positive.
 func ratioWithin(a, b *Run, metric string) stats.Estimate {

@@ -354,9 +354,9 @@ func TestText(t *testing.T) {
 	for want, c := range map[string]Cell{
 		"":            {Ratio: math.NaN()},
 		"×0.75":       {Ratio: 0.75, Estimate: stats.Estimate{N: 1, Mean: 3}},
-		"×0.75 ±0.25": {Ratio: 0.75, Estimate: stats.Estimate{N: 3, Mean: 3}, Diff: diff},
+		"×0.75 ±0.25": {Ratio: 0.75, Estimate: stats.Estimate{N: 3, Mean: 3}, Relative: ratioBy(diff, 4)},
 
-		"×0.75 (0.25 to 0.9)": {Ratio: 0.75, Estimate: stats.Estimate{N: 3, Mean: 3}, Diff: longer},
+		"×0.75 (0.25 to 0.9)": {Ratio: 0.75, Estimate: stats.Estimate{N: 3, Mean: 3}, Relative: ratioBy(longer, 4)},
 	} {
 		if got := c.ratio(); got != want {
 			t.Errorf("%q, expected %q", got, want)
