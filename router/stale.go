@@ -132,12 +132,12 @@ func (h *residents) makeRoom(reported, live *Worker, came Tier) {
 	}
 }
 
-// leave moves the adapter without running requests that was used the longest time ago from one tier to another. Those
+// leave moves the adapter that was used the longest time ago from one tier to another, unless it is pinned or runs. Those
 // whose use is not known were used before the others.
 func (h *residents) leave(reported, live *Worker, from, to Tier) {
 	oldest, at := None, len(h.recent)
 	for a, st := range reported.Rows() {
-		if st.Tier != from || live.Adapter(a).Running > 0 {
+		if st.Tier != from || st.Pinned || live.Adapter(a).Running > 0 {
 			continue
 		}
 		if i := slices.Index(h.recent, a); i < at {
