@@ -132,8 +132,8 @@ func (h *residents) makeRoom(reported, live *Worker, came Tier) {
 	}
 }
 
-// leave moves the adapter that was used the longest time ago from one tier to another, unless it is pinned or runs. Those
-// whose use is not known were used before the others.
+// leave moves the adapter that was used the longest time ago from one tier to another, unless it is pinned or runs.
+// Adapters whose use is not known were used before the others.
 func (h *residents) leave(reported, live *Worker, from, to Tier) {
 	oldest, at := None, len(h.recent)
 	for a, st := range reported.Rows() {
