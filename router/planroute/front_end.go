@@ -54,10 +54,15 @@ func (u *firstUses) forget(j int) {
 	}
 }
 
+// queues is when a request sent now is in the worker's queue unless it is the first one of its adapter, s.
+func (l *backlog) queues(s *router.Spec, now float64) float64 {
+	return max(l.entered, now) + s.FrontEnd
+}
+
 // enters is when a request sent now to a worker will have passed its front end, s.
 func (p *accounts) enters(k int32, j int, now float64) float64 {
 	s := &p.workers[j]
-	t := max(p.backlogs[j].entered, now) + s.FrontEnd
+	t := p.backlogs[j].queues(s, now)
 	if p.uses.isFirst(k, j) {
 		t += s.FirstUse
 	}

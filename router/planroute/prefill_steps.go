@@ -30,11 +30,6 @@ type prefillStep struct {
 	compute        float64 // s, for the tokens; 0: not known
 }
 
-// queues is when a request sent now is in the worker's queue unless it is the first one of its adapter, s.
-func (l *backlog) queues(s *router.Spec, now float64) float64 {
-	return max(l.entered, now) + s.FrontEnd
-}
-
 // decodeLeft is the time until the decode step ends that is under way at some time, s, if one began with the end of the
 // last step.
 func (l *prefillSteps) decodeLeft(at float64) float64 {

@@ -29,9 +29,9 @@ type priceBounds struct {
 
 // specBits is what bounds need of a worker's spec, side by side.
 type specBits struct {
-	kind               int32 // its place in priceBounds.costs
-	fetches, blocks    bool
-	frontEnd, firstUse float64
+	kind            int32 // its place in priceBounds.costs
+	fetches, blocks bool
+	firstUse        float64
 }
 
 func newPriceBounds(workers []router.Spec) priceBounds {
@@ -60,7 +60,7 @@ func newPriceBounds(workers []router.Spec) priceBounds {
 			b.fixed = append(b.fixed, fixed)
 		}
 		s := &workers[j]
-		b.specs[j] = specBits{k, s.FetchesInSteps && !s.LoadsOverlap, s.Blocks, s.FrontEnd, s.FirstUse}
+		b.specs[j] = specBits{k, s.FetchesInSteps && !s.LoadsOverlap, s.Blocks, s.FirstUse}
 	}
 	for _, c := range b.costs {
 		const many = 1 << 24
@@ -147,7 +147,8 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 	if running > 0 && p.workers[j].Mixes {
 		beside = max(step-b.step(kind, 1, 1, w.MaxRank), 0)
 	}
-	n, prefill := l.next(w, &p.workers[j], l.queues(&p.workers[j], v.Now)), b.prefill[kind]
+	queued := l.queues(&p.workers[j], v.Now)
+	n, prefill := l.next(w, &p.workers[j], queued), b.prefill[kind]
 	if p.index != nil && r.Text != nil {
 		prefill = b.costs[kind].Prefill(int64(p.uncached(r, j, v)))
 	}
@@ -155,7 +156,7 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 	if n.tokens > 0 {
 		prefill = 0 // in a step with others it may add little
 	}
-	enters, shared := max(l.entered, v.Now)+s.frontEnd, 0.0
+	enters, shared := queued, 0.0
 	if s.firstUse > 0 && p.uses.isFirst(r.Adapter, j) {
 		enters, shared = enters+s.firstUse, s.firstUse*b.shared // at most
 	}
